@@ -1,0 +1,156 @@
+"""The engine: one StepPlan in, one StepResult out, over llama.cpp's batch API."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from batchserve.llama.batch import RowBatch
+from batchserve.llama.bindings import Pointer, lib
+from batchserve.llama.errors import DecodeFatal, decode_error
+from batchserve.llama.model import LoadedModel
+from batchserve.llama.sampling import SamplerChain
+from scheduler import Chunk, EngineError, Move, Opening, StepKind, StepPlan, StepResult
+
+Sampled = list[tuple[int, int]]
+Failures = list[tuple[int, str]]
+
+
+class LlamaEngine:
+    """Executes plans on a loaded model. Not thread-safe: one thread calls `execute`, one call at a time."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._ctx = loaded.ctx
+        self._memory = lib.llama_get_memory(loaded.ctx)
+        self._num_tokens = loaded.vocab.size
+        self._window = loaded.ctx_per_stream
+        self._batch = RowBatch(max(loaded.max_rows, loaded.num_streams))
+        # None stands for plain greedy: no chain needed.
+        self._samplers: dict[int, SamplerChain | None] = {}
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Run `plan`; see `scheduler.Engine`."""
+        started = time.perf_counter()
+        for handle in plan.closes:
+            self._close_sampler(handle)
+        for opening in plan.opens:
+            self._open_sampler(opening)
+        self._move(plan.moves)
+        run = self._decode if plan.kind is StepKind.DECODE else self._prefill
+        sampled, failures = run(plan.chunks)
+        return StepResult(tuple(sampled), tuple(failures), time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Free the samplers; the context belongs to the model."""
+        for handle in list(self._samplers):
+            self._close_sampler(handle)
+
+    # -- the two kinds of step -------------------------------------------------------------------------------
+
+    def _decode(self, chunks: Sequence[Chunk]) -> tuple[Sampled, Failures]:
+        """One row of every sequence, in one call."""
+        self._batch.fill_decode(
+            [chunk.tokens[0] for chunk in chunks],
+            [chunk.position for chunk in chunks],
+            [chunk.slot for chunk in chunks],
+        )
+        self._call(chunks)
+        return self._sample([chunk.handle for chunk in chunks], range(len(chunks)))
+
+    def _prefill(self, chunks: Sequence[Chunk]) -> tuple[Sampled, Failures]:
+        """One call per chunk: its rows never share a micro-batch with another sequence's."""
+        sampled: Sampled = []
+        failures: Failures = []
+        for chunk in chunks:
+            try:
+                new, bad = self._prefill_chunk(chunk)
+            except EngineError as error:
+                failures.append((chunk.handle, str(error)))
+            else:
+                sampled += new
+                failures += bad
+        return sampled, failures
+
+    def _prefill_chunk(self, chunk: Chunk) -> tuple[Sampled, Failures]:
+        if chunk.position == 0:
+            lib.llama_memory_seq_rm(self._memory, chunk.slot, -1, -1)
+        self._batch.fill_prefill(chunk.tokens, chunk.position, chunk.slot, chunk.sample)
+        self._call([chunk])
+        if not chunk.sample:
+            return [], []
+        return self._sample([chunk.handle], [len(chunk.tokens) - 1])
+
+    def _call(self, chunks: Sequence[Chunk]) -> None:
+        code = lib.llama_decode(self._ctx, self._batch.struct)
+        if code == 0:
+            return
+        for chunk in chunks:
+            if not lib.llama_memory_seq_rm(self._memory, chunk.slot, chunk.position, -1):
+                raise DecodeFatal(f"llama_decode failed with code {code}, and its rows cannot be taken back")
+        raise decode_error(code)
+
+    # -- sampling --------------------------------------------------------------------------------------------
+
+    def _sample(self, handles: Sequence[int], rows: Sequence[int]) -> tuple[Sampled, Failures]:
+        """The next token of each handle from the logits of its row in the last call."""
+        logits = self._logits(len(handles))
+        best = logits.argmax(axis=1)
+        # argmax stops at a NaN, so the best value tells whether the whole row is usable.
+        usable = np.isfinite(logits[np.arange(len(handles)), best]).tolist()
+        sampled: Sampled = []
+        failures: Failures = []
+        for index, (handle, token) in enumerate(zip(handles, best.tolist(), strict=True)):
+            if not usable[index]:
+                failures.append((handle, "the model gave logits that are not finite numbers"))
+                continue
+            sampler = self._samplers[handle]
+            sampled.append((handle, token if sampler is None else sampler.sample(self._ctx, rows[index])))
+        return sampled, failures
+
+    def _logits(self, count: int) -> npt.NDArray[np.float32]:
+        """A view, not a copy, of the output rows of the last call, shape `(count, vocabulary)`."""
+        return np.ctypeslib.as_array(lib.llama_get_logits(self._ctx), (count, self._num_tokens))
+
+    def _open_sampler(self, opening: Opening) -> None:
+        params = opening.sampling
+        greedy = params.is_plain_greedy
+        self._samplers[opening.handle] = (
+            None if greedy else SamplerChain(params, opening.prompt, self._num_tokens, self._window)
+        )
+
+    def _close_sampler(self, handle: int) -> None:
+        sampler = self._samplers.pop(handle, None)
+        if sampler is not None:
+            sampler.close()
+
+    # -- rows ------------------------------------------------------------------------------------------------
+
+    def _move(self, moves: Sequence[Move]) -> None:
+        """All moves at once: read every source before any target is written.
+
+        The state functions copy the rows in use only; `llama_memory_seq_cp` between streams copies all.
+        """
+        states = [(move.target, self._read_rows(move.source)) for move in moves]
+        for move in moves:
+            lib.llama_memory_seq_rm(self._memory, move.source, -1, -1)
+        for target, state in states:
+            self._write_rows(target, state)
+
+    def _read_rows(self, slot: int) -> npt.NDArray[np.uint8]:
+        state = np.empty(lib.llama_state_seq_get_size(self._ctx, slot), np.uint8)
+        if lib.llama_state_seq_get_data(self._ctx, _bytes(state), state.size, slot) != state.size:
+            raise DecodeFatal(f"the rows of sequence {slot} cannot be read")
+        return state
+
+    def _write_rows(self, slot: int, state: npt.NDArray[np.uint8]) -> None:
+        lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
+        if lib.llama_state_seq_set_data(self._ctx, _bytes(state), state.size, slot) == 0:
+            raise DecodeFatal(f"the rows of sequence {slot} cannot be written")
+
+
+def _bytes(array: npt.NDArray[np.uint8]) -> Pointer:
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
