@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 
 from scheduler.core import Core, Events
 from scheduler.engine import Engine
@@ -20,14 +20,22 @@ log = logging.getLogger("batchserve.runner")
 
 
 class Runner:
-    """Owns a Core and an Engine. One step is in flight at a time.
+    """Owns a Core and drives an Engine in `thread`, an executor of one thread (None: the loop's own executor).
 
-    While the engine thread is inside a step, the event loop delivers the tokens of the step before.
+    One step is in flight at a time. While the engine thread is inside a step, the event loop delivers
+    the tokens of the step before.
     """
 
-    def __init__(self, core: Core, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        thread: Executor | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._core = core
         self._engine = engine
+        self._thread = thread
         self._clock = clock
         self._streams: dict[str, TokenStream] = {}
         self._work = asyncio.Event()
@@ -65,15 +73,14 @@ class Runner:
         self._deliver(self._core.cancel(request_id, self._clock()))
 
     async def run(self) -> None:
-        """Drive until cancelled. A step in flight is waited for, since llama.cpp cannot be interrupted safely."""
-        with ThreadPoolExecutor(1, thread_name_prefix="engine") as thread:
-            try:
-                while True:
-                    await self._step(thread)
-            except Exception as error:  # a bug: tell everyone who waits, rather than leave them waiting
-                log.exception("the scheduler stopped")
-                self._failure = EngineError(f"the scheduler stopped: {error}")
-                self._deliver(self._core.fail_all(self._failure, self._clock()))
+        """Drive until cancelled. A step in flight goes on in its thread, since llama.cpp cannot be interrupted."""
+        try:
+            while True:
+                await self._step()
+        except Exception as error:  # a bug: tell everyone who waits, rather than leave them waiting
+            log.exception("the scheduler stopped")
+            self._failure = EngineError(f"the scheduler stopped: {error}")
+            self._deliver(self._core.fail_all(self._failure, self._clock()))
 
     async def drain(self, patience: float) -> None:
         """Take nothing new, and wait until all requests have ended; after `patience` seconds they are cancelled."""
@@ -85,18 +92,18 @@ class Runner:
             self._deliver(self._core.cancel_all(self._clock()))
             await self._idle.wait()
 
-    async def _step(self, thread: ThreadPoolExecutor) -> None:
+    async def _step(self) -> None:
         plan = self._core.plan(self._clock())
         if plan is None:
             self._work.clear()
             await self._work.wait()
             return
-        self._deliver(await self._execute(plan, thread))
+        self._deliver(await self._execute(plan))
 
-    async def _execute(self, plan: StepPlan, thread: ThreadPoolExecutor) -> Events:
+    async def _execute(self, plan: StepPlan) -> Events:
         loop = asyncio.get_running_loop()
         try:
-            result = await loop.run_in_executor(thread, self._engine.execute, plan)
+            result = await loop.run_in_executor(self._thread, self._engine.execute, plan)
         except EngineError as error:
             log.error("a %s step of %d sequences failed: %s", plan.kind, len(plan.chunks), error)
             return self._core.fail(error, self._clock())

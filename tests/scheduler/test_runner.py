@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -29,13 +30,14 @@ from scheduler.testing import FakeEngine, FakeVocabulary
 
 @asynccontextmanager
 async def running(engine: FakeEngine, streams: int = 2, queue: int = 4) -> AsyncIterator[Runner]:
-    runner = Runner(Core(Limits(streams, queue, 256, 8), FakeVocabulary()), engine)
-    task = asyncio.create_task(runner.run())
-    try:
-        yield runner
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    with ThreadPoolExecutor(1) as thread:
+        runner = Runner(Core(Limits(streams, queue, 256, 8), FakeVocabulary()), engine, thread)
+        task = asyncio.create_task(runner.run())
+        try:
+            yield runner
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def read(stream: TokenStream) -> tuple[list[int], Finished | Failed]:
