@@ -120,8 +120,9 @@ class Core:
         for request in requests:
             if len(request.prompt) >= self.limits.ctx_per_stream:
                 raise PromptTooLong(len(request.prompt), self.limits.ctx_per_stream)
-            if request.id in self._live:
-                raise RequestRejected(f"a request with the id {request.id!r} is being served")
+        ids = [request.id for request in requests]
+        if taken := next((name for name in ids if name in self._live or ids.count(name) > 1), None):
+            raise RequestRejected(f"the id {taken!r} is in use")
         if len(self._live) + len(requests) > self.limits.max_streams + self.limits.max_queue:
             raise QueueFull(self.num_waiting, self.limits.max_queue, self._expected_wait())
 
@@ -135,6 +136,9 @@ class Core:
         """The next step, or None when there is nothing to do. Every plan must be applied or failed."""
         assert self._in_flight is None, "the last step was neither applied nor failed"
         self._admit(now)
+        if self._suspects:
+            self._in_flight = self._plan_alone(self._suspects[0])
+            return self._in_flight
         running = self._slots.running
         decoding = [sequence for sequence in running if sequence.state is State.DECODE]
         prefilling = [sequence for sequence in running if sequence.state is State.PREFILL]
@@ -167,6 +171,12 @@ class Core:
             closes=self._take_closes(),
         )
 
+    def _plan_alone(self, suspect: Sequence) -> StepPlan:
+        """After a failed step: one of its sequences by itself."""
+        if suspect.state is State.PREFILL:
+            return self._plan_prefill([suspect])
+        return StepPlan(StepKind.DECODE, (_decode_row(suspect),), closes=self._take_closes())
+
     def _prompt_chunk(self, sequence: Sequence) -> Chunk:
         assert sequence.slot is not None
         start = sequence.computed
@@ -175,8 +185,6 @@ class Core:
         return Chunk(sequence.handle, sequence.slot, start, tokens, sample=rows == sequence.prompt_left)
 
     def _plan_decode(self, decoding: list[Sequence]) -> StepPlan:
-        if self._suspects:
-            return StepPlan(StepKind.DECODE, (_decode_row(self._suspects[0]),), closes=self._take_closes())
         moves = self._slots.compact(decoding)
         rows = sorted((_decode_row(sequence) for sequence in decoding), key=lambda chunk: chunk.slot)
         return StepPlan(StepKind.DECODE, tuple(rows), moves=moves, closes=self._take_closes())
@@ -213,10 +221,11 @@ class Core:
         with `error`.
         """
         plan = self._end_step()
+        self._observer.on_step_failed(plan.kind)
         events = self._end_cancelled(plan, now)
         members = [self._by_handle[chunk.handle] for chunk in plan.chunks if chunk.handle in self._by_handle]
         if isinstance(error, StepFailed) and len(members) > 1:
-            self._suspect(members)
+            self._suspects = deque(members)
             return events
         moved = {move.target for move in plan.moves}
         members += [other for other in self._slots.running if other.slot in moved and other not in members]
@@ -258,10 +267,6 @@ class Core:
         members = [self._by_handle.get(chunk.handle) for chunk in plan.chunks]
         cancelled = [member for member in members if member and member.cancel_requested]
         return [event for member in cancelled for event in self._finish(member, FinishReason.CANCELLED, now)]
-
-    def _suspect(self, members: list[Sequence]) -> None:
-        """After a failed step: decode its sequences one by one. A failed prefill chunk is alone already."""
-        self._suspects = deque(member for member in members if member.state is State.DECODE)
 
     # -- endings ---------------------------------------------------------------------------------------------
 

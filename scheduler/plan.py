@@ -44,7 +44,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A sequence the engine has not seen: its sampler starts from these parameters and this prompt."""
+    """A sequence that begins, or begins again after a failed step: its sampler starts from this alone."""
 
     handle: int
     sampling: SamplingParams

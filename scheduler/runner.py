@@ -60,7 +60,7 @@ class Runner:
             EngineError: the engine is gone.
         """
         if self._failure is not None:
-            raise self._failure
+            raise EngineError(str(self._failure))
         self._core.submit(requests, self._clock())
         streams = [TokenStream() for _ in requests]
         self._streams.update(zip((request.id for request in requests), streams, strict=True))

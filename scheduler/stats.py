@@ -42,5 +42,8 @@ class Observer:
     def on_step(self, stats: StepStats) -> None:
         """A step was applied."""
 
+    def on_step_failed(self, kind: StepKind) -> None:
+        """A step failed; what it was for is tried again or ends."""
+
     def on_request(self, stats: RequestStats) -> None:
         """A request ended, whatever the outcome."""

@@ -116,6 +116,7 @@ class LlamaEngine:
         return np.ctypeslib.as_array(lib.llama_get_logits(self._ctx), (count, self._num_tokens))
 
     def _open_sampler(self, opening: Opening) -> None:
+        self._close_sampler(opening.handle)
         params = opening.sampling
         greedy = params.is_plain_greedy
         self._samplers[opening.handle] = (

@@ -224,8 +224,10 @@ def test_a_prompt_that_fills_the_context_is_rejected_with_both_numbers() -> None
 
 def test_an_id_in_use_is_rejected() -> None:
     bench = Bench()
+    with pytest.raises(RequestRejected, match="'a' is in use"):
+        bench.submit(request("a"), request("a"))
     bench.submit(request("a"))
-    with pytest.raises(RequestRejected, match="'a'"):
+    with pytest.raises(RequestRejected, match="'a' is in use"):
         bench.submit(request("a"))
 
 
@@ -285,6 +287,22 @@ def test_a_passing_failure_costs_nobody_anything() -> None:
     bench.submit(*wanted)
     bench.run()
     assert {one.id: bench.tokens(one.id) for one in wanted} == {one.id: solo(bench, one) for one in wanted}
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_a_failed_prefill_step_is_tried_again_one_by_one(step: int) -> None:
+    bench = Bench(chunk=12, fail={step: StepFailed("no room")})
+    wanted = [request(name, length=3) for name in "abcd"]
+    bench.submit(*wanted)
+    bench.run()
+    assert {one.id: bench.tokens(one.id) for one in wanted} == {one.id: solo(bench, one) for one in wanted}
+
+
+def test_an_engine_that_always_fails_ends_every_request() -> None:
+    bench = Bench(chunk=12, fail={step: StepFailed("no room") for step in range(50)})
+    bench.submit(*(request(name, length=3) for name in "abcd"))
+    bench.run()
+    assert {type(bench.last(name)) for name in "abcd"} == {Failed}
 
 
 def test_a_lost_step_ends_its_sequences_only() -> None:
