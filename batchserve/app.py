@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Coroutine
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,7 +20,7 @@ from batchserve.llama.engine import LlamaEngine
 from batchserve.llama.kernels import KernelConfig
 from batchserve.llama.model import LoadedModel, load
 from batchserve.llama.trial import choose_kernels
-from scheduler import Core, EngineError, Limits, Runner
+from scheduler import Core, EngineError, Limits, Runner, Worker
 
 log = logging.getLogger("batchserve")
 
@@ -115,9 +113,9 @@ async def running(config: Config) -> AsyncIterator[Server]:
         url = await stack.enter_async_context(_listening(config, readiness, metrics))
         log.info("loading %s; listening on %s", config.model, url)
         kernels = await _choose_kernels(config)
-        thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="engine"))
-        loaded = await stack.enter_async_context(_loaded(config, kernels, thread))
-        runner, driver = await stack.enter_async_context(_driven(config, loaded, metrics, thread))
+        worker = stack.enter_context(Worker("engine"))
+        loaded = await stack.enter_async_context(_loaded(config, kernels, worker))
+        runner, driver = await stack.enter_async_context(_driven(config, loaded, metrics, worker))
         readiness.set_ready(LlamaServedModel(loaded, config.model_id, int(time.time())), runner)
         streams = f"{loaded.num_streams} streams of {loaded.ctx_per_stream} tokens"
         log.info("ready: %s on %s, %s, %s", config.model_id, url, streams, kernels.describe())
@@ -154,29 +152,28 @@ async def _choose_kernels(config: Config) -> KernelConfig:
 
 
 @asynccontextmanager
-async def _loaded(config: Config, kernels: KernelConfig, thread: Executor) -> AsyncIterator[LoadedModel]:
+async def _loaded(config: Config, kernels: KernelConfig, worker: Worker) -> AsyncIterator[LoadedModel]:
     """The model, loaded by the thread that will run it.
 
     Loading computes, too. From another thread it would leave a second OpenMP pool behind; with more pool threads
     than cores GNU's OpenMP stops spinning at its barriers, and every later step takes twice as long.
     """
-    in_thread = functools.partial(asyncio.get_running_loop().run_in_executor, thread)
     rows = config.prefill_chunk
     lifetime = load(config.model, kernels, config.max_batch_streams, config.ctx_per_stream, rows)
-    loaded = await in_thread(lifetime.__enter__)
+    loaded = await worker.call(lifetime.__enter__)
     try:
         yield loaded
     finally:
-        await in_thread(lifetime.__exit__, None, None, None)
+        await worker.call(lifetime.__exit__, None, None, None)
 
 
 @asynccontextmanager
 async def _driven(
-    config: Config, loaded: LoadedModel, metrics: Metrics, thread: Executor
+    config: Config, loaded: LoadedModel, metrics: Metrics, worker: Worker
 ) -> AsyncIterator[tuple[Runner, asyncio.Task[None]]]:
     limits = Limits(loaded.num_streams, config.max_queue, loaded.ctx_per_stream, config.prefill_chunk)
     engine = LlamaEngine(loaded)
-    runner = Runner(Core(limits, loaded.vocab, metrics), engine, thread)
+    runner = Runner(Core(limits, loaded.vocab, metrics), engine, worker)
     driver = asyncio.create_task(runner.run())
     try:
         yield runner, driver
@@ -185,7 +182,7 @@ async def _driven(
         with suppress(asyncio.CancelledError, EngineError):
             await driver
         # The last step may still be running; what is freed here is freed after it.
-        await asyncio.get_running_loop().run_in_executor(thread, engine.close)
+        await worker.call(engine.close)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from scheduler.request import Request, SamplingParams
 from scheduler.runner import Runner
 from scheduler.stats import RequestStats, StepStats
 from scheduler.stream import TokenStream
+from scheduler.worker import Worker
 
 __all__ = [
     "Chunk",
@@ -52,4 +53,5 @@ __all__ = [
     "TooManySequences",
     "Usage",
     "Vocabulary",
+    "Worker",
 ]

@@ -7,6 +7,7 @@ The driver calls `plan`, has an engine execute it, and hands the result to `appl
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -63,6 +64,7 @@ class Core:
         self._last_kind: StepKind | None = None
         self._suspects: deque[Sequence] = deque()
         self._closes: list[int] = []
+        self._notices: list[Callable[[], None]] = []
         self._is_draining = False
         self._mean_service = 1.0
 
@@ -107,6 +109,12 @@ class Core:
             sequence.cancel_requested = True
             return []
         return self._finish(sequence, FinishReason.CANCELLED, now)
+
+    def report(self) -> None:
+        """Tell the observer what has happened since the last report: for when the engine is busy."""
+        notices, self._notices = self._notices, []
+        for notice in notices:
+            notice()
 
     def drain(self) -> None:
         """Refuse new requests from now on; those admitted go on."""
@@ -210,7 +218,8 @@ class Core:
         for handle, message in result.failures:
             events += self._fail_one(self._by_handle[handle], EngineError(message), now)
         events += self._end_cancelled(plan, now)
-        self._observer.on_step(self._step_stats(plan, result, latencies))
+        stats = self._step_stats(plan, result, latencies)
+        self._notices.append(lambda: self._observer.on_step(stats))
         return events
 
     def fail(self, error: EngineError, now: float) -> Events:
@@ -221,7 +230,7 @@ class Core:
         with `error`.
         """
         plan = self._end_step()
-        self._observer.on_step_failed(plan.kind)
+        self._notices.append(lambda: self._observer.on_step_failed(plan.kind))
         events = self._end_cancelled(plan, now)
         members = [self._by_handle[chunk.handle] for chunk in plan.chunks if chunk.handle in self._by_handle]
         if isinstance(error, StepFailed) and len(members) > 1:
@@ -275,14 +284,14 @@ class Core:
         rest = None if was_stopped or reason is FinishReason.CANCELLED else sequence.text.flush()
         self._retire(sequence, State.CANCELLED if reason is FinishReason.CANCELLED else State.FINISHED)
         self._note_service(sequence, now)
-        self._observer.on_request(sequence.stats(reason, now))
+        self._note_end(sequence, reason, now)
         events: list[Event] = [rest] if rest else []
         events.append(Finished(reason, sequence.usage))
         return [(sequence.request.id, event) for event in events]
 
     def _fail_one(self, sequence: Sequence, error: EngineError, now: float) -> Events:
         self._retire(sequence, State.FAILED)
-        self._observer.on_request(sequence.stats("error", now))
+        self._note_end(sequence, "error", now)
         return [(sequence.request.id, Failed(error, sequence.usage))]
 
     def _retire(self, sequence: Sequence, state: State) -> None:
@@ -296,6 +305,10 @@ class Core:
             self._suspects.remove(sequence)
         del self._live[sequence.request.id]
         del self._by_handle[sequence.handle]
+
+    def _note_end(self, sequence: Sequence, outcome: str, now: float) -> None:
+        stats = sequence.stats(outcome, now)
+        self._notices.append(lambda: self._observer.on_request(stats))
 
     def _note_service(self, sequence: Sequence, now: float) -> None:
         if sequence.admitted_at is not None:

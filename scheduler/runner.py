@@ -7,35 +7,34 @@ import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from concurrent.futures import Executor
 
 from scheduler.core import Core, Events
 from scheduler.engine import Engine
 from scheduler.errors import EngineError
-from scheduler.plan import StepPlan
+from scheduler.plan import StepPlan, StepResult
 from scheduler.request import Request
 from scheduler.stream import TokenStream
+from scheduler.worker import Worker
 
 log = logging.getLogger("batchserve.runner")
 
 
 class Runner:
-    """Owns a Core and drives an Engine in `thread`, an executor of one thread (None: the loop's own executor).
+    """Owns a Core and drives an Engine in the thread of `worker`; one step is in flight at a time.
 
-    One step is in flight at a time. While the engine thread is inside a step, the event loop delivers
-    the tokens of the step before.
+    The next step starts before the tokens of the last one are delivered, so that delivery costs no time.
     """
 
     def __init__(
         self,
         core: Core,
         engine: Engine,
-        thread: Executor | None = None,
+        worker: Worker,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._core = core
         self._engine = engine
-        self._thread = thread
+        self._worker = worker
         self._clock = clock
         self._streams: dict[str, TokenStream] = {}
         self._work = asyncio.Event()
@@ -76,7 +75,9 @@ class Runner:
         """Drive until cancelled. A step in flight goes on in its thread, since llama.cpp cannot be interrupted."""
         try:
             while True:
-                await self._step()
+                await self._serve_until_idle()
+                self._work.clear()
+                await self._work.wait()
         except Exception as error:  # a bug: tell everyone who waits, rather than leave them waiting
             log.exception("the scheduler stopped")
             self._failure = EngineError(f"the scheduler stopped: {error}")
@@ -92,24 +93,24 @@ class Runner:
             self._deliver(self._core.cancel_all(self._clock()))
             await self._idle.wait()
 
-    async def _step(self) -> None:
-        plan = self._core.plan(self._clock())
-        if plan is None:
-            self._work.clear()
-            await self._work.wait()
-            return
-        self._deliver(await self._execute(plan))
+    async def _serve_until_idle(self) -> None:
+        events: Events = []
+        while (plan := self._core.plan(self._clock())) is not None:
+            step = self._worker.call(self._engine.execute, plan)
+            self._deliver(events)
+            events = await self._outcome(plan, step)
+        self._deliver(events)
 
-    async def _execute(self, plan: StepPlan) -> Events:
-        loop = asyncio.get_running_loop()
+    async def _outcome(self, plan: StepPlan, step: asyncio.Future[StepResult]) -> Events:
         try:
-            result = await loop.run_in_executor(self._thread, self._engine.execute, plan)
+            result = await step
         except EngineError as error:
             log.error("a %s step of %d sequences failed: %s", plan.kind, len(plan.chunks), error)
             return self._core.fail(error, self._clock())
         return self._core.apply(result, self._clock())
 
     def _deliver(self, events: Events) -> None:
+        self._core.report()
         for request_id, event in events:
             self._streams[request_id].put(event)
             if self._streams[request_id].has_ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from scheduler.events import FinishReason, Usage
+from scheduler.events import Usage
 from scheduler.request import Request
 from scheduler.stats import RequestStats
 from scheduler.text import TextAssembler
@@ -87,7 +87,7 @@ class Sequence:
         limit = self.request.max_tokens
         return self.total >= ctx_per_stream or (limit is not None and len(self.generated) >= limit)
 
-    def stats(self, outcome: FinishReason | str, now: float) -> RequestStats:
+    def stats(self, outcome: str, now: float) -> RequestStats:
         return RequestStats(
             id=self.request.id,
             outcome=str(outcome),

@@ -29,9 +29,7 @@ class Metrics(Observer):
         )
         gap = self._histogram("inter_token_seconds", "Between two tokens of the same request.", GAP_BUCKETS)
         step = self._histogram("step_seconds", "Time the engine took for one step.", GAP_BUCKETS, "kind")
-        self._failed_steps = self._counter(
-            "failed_steps", "Steps that failed; their requests end or try again.", "kind"
-        )
+        self._failed_steps = self._counter("failed_steps", "Steps that failed.", "kind")
         self._observe_first_token = first_token.observe
         self._observe_gap = gap.observe
         self._observe_step = {kind: step.labels(kind.value).observe for kind in StepKind}

@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import aiohttp
 from aiohttp import web
 
 from batchserve.http import Metrics, Readiness, Settings, create_app
-from scheduler import Core, Engine, Limits, Runner, StepPlan, StepResult, Vocabulary
+from scheduler import Core, Engine, Limits, Runner, StepPlan, StepResult, Vocabulary, Worker
 from scheduler.testing import FakeEngine, FakeVocabulary
 
 BOS = 63
@@ -215,8 +214,8 @@ async def serving(
     metrics, readiness = Metrics(), Readiness()
     limits = Limits(streams, queue, model.ctx_per_stream, prefill_chunk)
     core = Core(limits, vocabulary or FakeVocabulary(), metrics)
-    thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
-    runner = Runner(core, engine or FakeEngine(), thread)
+    worker = Worker("engine").__enter__()
+    runner = Runner(core, engine or FakeEngine(), worker)
     if is_ready:
         readiness.set_ready(model, runner)
     app = create_app(readiness, metrics, settings or Settings())
@@ -233,7 +232,7 @@ async def serving(
         driver.cancel()
         with suppress(asyncio.CancelledError):
             await driver
-        thread.shutdown()
+        worker.__exit__(None, None, None)
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -24,14 +23,15 @@ from scheduler import (
     TokenDelta,
     TokenStream,
     Usage,
+    Worker,
 )
 from scheduler.testing import FakeEngine, FakeVocabulary
 
 
 @asynccontextmanager
 async def running(engine: FakeEngine, streams: int = 2, queue: int = 4) -> AsyncIterator[Runner]:
-    with ThreadPoolExecutor(1) as thread:
-        runner = Runner(Core(Limits(streams, queue, 256, 8), FakeVocabulary()), engine, thread)
+    with Worker("engine") as worker:
+        runner = Runner(Core(Limits(streams, queue, 256, 8), FakeVocabulary()), engine, worker)
         task = asyncio.create_task(runner.run())
         try:
             yield runner
