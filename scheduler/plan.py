@@ -56,7 +56,8 @@ class StepPlan:
     """One step. In this order: close samplers, open samplers, move rows, run the chunks.
 
     A decode step is one call over all chunks, whose slots are 0, 1, 2, ... in that order (a lone suspect after
-    a failed step may sit anywhere). A prefill step is one call per chunk.
+    a failed step may sit anywhere). How the chunks of a prefill step
+    share calls is the engine's business.
     """
 
     kind: StepKind

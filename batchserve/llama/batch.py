@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from batchserve.llama.bindings import Pointer, lib
+from scheduler import Chunk
 
 
 class RowBatch:
@@ -33,14 +34,27 @@ class RowBatch:
         self._seq_ids[:count] = slots
         self._outputs[:count] = 1
 
-    def fill_prefill(self, tokens: Sequence[int], position: int, slot: int, wants_logits: bool) -> None:
-        """Consecutive rows of one sequence; the last gives logits if wanted."""
-        count = self._resize(len(tokens))
-        self._tokens[:count] = tokens
-        self._positions[:count] = np.arange(position, position + count)
-        self._seq_ids[:count] = slot
+    def fill_prefill(self, chunks: Sequence[Chunk]) -> list[int]:
+        """Each chunk's rows, padded to the longest with its last token; returns the row of each last real token.
+
+        That row gives logits where the chunk is to be sampled.
+        """
+        length = max(len(chunk.tokens) for chunk in chunks)
+        count = self._resize(length * len(chunks))
         self._outputs[:count] = 0
-        self._outputs[count - 1] = wants_logits
+        return [
+            self._fill_chunk(chunk, start, length)
+            for chunk, start in zip(chunks, range(0, count, length), strict=True)
+        ]
+
+    def _fill_chunk(self, chunk: Chunk, start: int, length: int) -> int:
+        last, end = start + len(chunk.tokens) - 1, start + length
+        self._tokens[start : last + 1] = chunk.tokens
+        self._tokens[last + 1 : end] = chunk.tokens[-1]
+        self._positions[start:end] = np.arange(chunk.position, chunk.position + length)
+        self._seq_ids[start:end] = chunk.slot
+        self._outputs[last] = chunk.sample
+        return last
 
     def _resize(self, count: int) -> int:
         if not 0 < count <= self.capacity:

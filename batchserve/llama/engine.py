@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy.typing as npt
 from batchserve.llama.batch import RowBatch
 from batchserve.llama.bindings import Pointer, lib
 from batchserve.llama.errors import DecodeFatal, decode_error
-from batchserve.llama.model import LoadedModel
+from batchserve.llama.grouping import group_chunks
+from batchserve.llama.model import LoadedModel, MemoryKind
 from batchserve.llama.sampling import SamplerChain
 from scheduler import Chunk, EngineError, Move, Opening, StepKind, StepPlan, StepResult
 
@@ -27,7 +29,9 @@ class LlamaEngine:
         self._ctx = loaded.ctx
         self._memory = lib.llama_get_memory(loaded.ctx)
         self._num_tokens = loaded.vocab.size
-        self._window = loaded.ctx_per_stream
+        self._ctx_per_stream = loaded.ctx_per_stream
+        # Padding rows must be removable: a recurrent state has no rows, a sliding window may have dropped some.
+        self._can_pad = loaded.facts.memory is MemoryKind.ATTENTION
         self._batch = RowBatch(max(loaded.max_rows, loaded.num_streams))
         # None stands for plain greedy: no chain needed.
         self._samplers: dict[int, SamplerChain | None] = {}
@@ -62,27 +66,38 @@ class LlamaEngine:
         return self._sample([chunk.handle for chunk in chunks], range(len(chunks)))
 
     def _prefill(self, chunks: Sequence[Chunk]) -> tuple[Sampled, Failures]:
-        """One call per chunk: its rows never share a micro-batch with another sequence's."""
+        """One call per group of chunks; a group that fails is computed chunk by chunk."""
         sampled: Sampled = []
         failures: Failures = []
-        for chunk in chunks:
+        groups = deque(self._groups(chunks))
+        while groups:
+            group = groups.popleft()
             try:
-                new, bad = self._prefill_chunk(chunk)
+                new, bad = self._prefill_group(group)
             except EngineError as error:
-                failures.append((chunk.handle, str(error)))
+                if len(group) == 1:
+                    failures.append((group[0].handle, str(error)))
+                groups.extendleft([chunk] for chunk in group if len(group) > 1)
             else:
                 sampled += new
                 failures += bad
         return sampled, failures
 
-    def _prefill_chunk(self, chunk: Chunk) -> tuple[Sampled, Failures]:
-        if chunk.position == 0:
-            lib.llama_memory_seq_rm(self._memory, chunk.slot, -1, -1)
-        self._batch.fill_prefill(chunk.tokens, chunk.position, chunk.slot, chunk.sample)
-        self._call([chunk])
-        if not chunk.sample:
-            return [], []
-        return self._sample([chunk.handle], [len(chunk.tokens) - 1])
+    def _groups(self, chunks: Sequence[Chunk]) -> list[list[Chunk]]:
+        if not self._can_pad:
+            return [[chunk] for chunk in chunks]
+        return group_chunks(chunks, self._batch.capacity, self._ctx_per_stream)
+
+    def _prefill_group(self, group: Sequence[Chunk]) -> tuple[Sampled, Failures]:
+        for chunk in group:
+            if chunk.position == 0:
+                lib.llama_memory_seq_rm(self._memory, chunk.slot, -1, -1)
+        rows = self._batch.fill_prefill(group)
+        self._call(group)
+        for chunk in group if len(group) > 1 else ():
+            lib.llama_memory_seq_rm(self._memory, chunk.slot, chunk.position + len(chunk.tokens), -1)
+        sampling = [(chunk.handle, row) for chunk, row in zip(group, rows, strict=True) if chunk.sample]
+        return self._sample(*zip(*sampling, strict=True)) if sampling else ([], [])
 
     def _call(self, chunks: Sequence[Chunk]) -> None:
         code = lib.llama_decode(self._ctx, self._batch.struct)
@@ -120,7 +135,7 @@ class LlamaEngine:
         params = opening.sampling
         greedy = params.is_plain_greedy
         self._samplers[opening.handle] = (
-            None if greedy else SamplerChain(params, opening.prompt, self._num_tokens, self._window)
+            None if greedy else SamplerChain(params, opening.prompt, self._num_tokens, self._ctx_per_stream)
         )
 
     def _close_sampler(self, handle: int) -> None:

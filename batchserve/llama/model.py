@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from batchserve.llama.bindings import Pointer, first_complaint, lib, route_log
@@ -17,6 +18,15 @@ from batchserve.llama.vocab import Vocab
 DEFAULT_CTX = 4096
 
 
+class MemoryKind(StrEnum):
+    """What a model remembers of a sequence, and so what can be taken back or copied."""
+
+    ATTENTION = "attention"
+    SLIDING_WINDOW = "sliding window"
+    RECURRENT = "recurrent"
+    HYBRID = "hybrid"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """What the model file says of itself."""
@@ -26,6 +36,7 @@ class ModelFacts:
     num_bytes: int
     num_tokens: int
     ctx_train: int
+    memory: MemoryKind
     chat_template: str | None
 
 
@@ -97,5 +108,14 @@ def _read_facts(model: Pointer) -> ModelFacts:
         num_bytes=lib.llama_model_size(model),
         num_tokens=lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)),
         ctx_train=lib.llama_model_n_ctx_train(model),
+        memory=_memory_kind(model),
         chat_template=template.decode("utf-8", "replace") if template else None,
     )
+
+
+def _memory_kind(model: Pointer) -> MemoryKind:
+    if lib.llama_model_is_hybrid(model):
+        return MemoryKind.HYBRID
+    if lib.llama_model_is_recurrent(model):
+        return MemoryKind.RECURRENT
+    return MemoryKind.SLIDING_WINDOW if lib.llama_model_n_swa(model) else MemoryKind.ATTENTION

@@ -208,8 +208,8 @@ def test_a_bias_decides_and_a_ban_holds(smollm2: LoadedModel, prompts: list[tupl
 def test_a_batch_that_llama_cpp_refuses_leaves_the_neighbours_alone(
     engine: LlamaEngine, smollm2: LoadedModel, prompts: list[tuple[int, ...]]
 ) -> None:
-    """A token id outside the vocabulary makes llama_decode return -1; the good chunk of the step is served."""
-    bad = (1, smollm2.vocab.size + 5, 3)
+    """A token id outside the vocabulary makes llama_decode return -1; the good chunk of the same call is served."""
+    bad = (1, smollm2.vocab.size + 5, 3, 4)
     plan = StepPlan(
         StepKind.PREFILL,
         (Chunk(0, 0, 0, bad, True), Chunk(1, 1, 0, prompts[0], True)),

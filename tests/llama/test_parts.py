@@ -9,11 +9,12 @@ import pytest
 
 from batchserve.llama import errors
 from batchserve.llama.batch import RowBatch
+from batchserve.llama.grouping import group_chunks
 from batchserve.llama.kernels import KernelConfig
 from batchserve.llama.model import LoadedModel, load
 from batchserve.llama.threads import count_cores, cpu_quota, default_threads
 from batchserve.llama.trial import choose_kernels
-from scheduler import EngineError, StepFailed
+from scheduler import Chunk, EngineError, StepFailed
 
 
 def test_decode_rows_lie_where_llama_cpp_reads_them() -> None:
@@ -31,7 +32,7 @@ def test_decode_rows_lie_where_llama_cpp_reads_them() -> None:
 def test_prefill_rows_are_consecutive_and_only_the_last_gives_logits(wants_logits: bool) -> None:
     batch = RowBatch(8)
     batch.fill_decode([9] * 8, [9] * 8, [9] * 8)
-    batch.fill_prefill([5, 6, 7], 100, 3, wants_logits)
+    assert batch.fill_prefill([Chunk(0, 3, 100, (5, 6, 7), wants_logits)]) == [2]
     struct = batch.struct
     assert [struct.pos[row] for row in range(3)] == [100, 101, 102]
     assert [struct.seq_id[row][0] for row in range(3)] == [3, 3, 3]
@@ -41,7 +42,40 @@ def test_prefill_rows_are_consecutive_and_only_the_last_gives_logits(wants_logit
 @pytest.mark.parametrize("count", [0, 9])
 def test_a_batch_refuses_what_does_not_fit(count: int) -> None:
     with pytest.raises(ValueError, match=f"1 to 8 rows, not {count}"):
-        RowBatch(8).fill_prefill([1] * count, 0, 0, False)
+        RowBatch(8).fill_decode([1] * count, [0] * count, [0] * count)
+
+
+def test_a_group_is_padded_to_its_longest_chunk() -> None:
+    batch = RowBatch(8)
+    rows = batch.fill_prefill([Chunk(0, 1, 10, (5, 6, 7), True), Chunk(1, 2, 0, (8, 9), True)])
+    struct = batch.struct
+    assert rows == [2, 4] and struct.n_tokens == 6
+    assert [struct.token[row] for row in range(6)] == [5, 6, 7, 8, 9, 9]
+    assert [struct.pos[row] for row in range(6)] == [10, 11, 12, 0, 1, 2]
+    assert [struct.seq_id[row][0] for row in range(6)] == [1, 1, 1, 2, 2, 2]
+    assert [struct.logits[row] for row in range(6)] == [0, 0, 1, 0, 1, 0]
+
+
+def chunk(slot: int, rows: int, position: int = 0) -> Chunk:
+    return Chunk(slot, slot, position, (1,) * rows, True)
+
+
+def lengths(groups: list[list[Chunk]]) -> list[list[int]]:
+    return [[len(chunk.tokens) for chunk in group] for group in groups]
+
+
+def test_chunks_of_similar_length_share_a_call() -> None:
+    chunks = [chunk(0, 60), chunk(1, 64), chunk(2, 30), chunk(3, 57), chunk(4, 28)]
+    assert lengths(group_chunks(chunks, 256, 512)) == [[60, 64, 57], [30, 28]]
+
+
+def test_a_group_fits_into_a_call_with_its_padding() -> None:
+    assert lengths(group_chunks([chunk(slot, 100) for slot in range(5)], 256, 512)) == [[100] * 2, [100] * 2, [100]]
+
+
+def test_a_lone_row_and_the_end_of_a_context_are_not_padded() -> None:
+    assert lengths(group_chunks([chunk(0, 2), chunk(1, 1), chunk(2, 1)], 256, 512)) == [[2], [1], [1]]
+    assert lengths(group_chunks([chunk(0, 64), chunk(1, 60, position=450)], 256, 512)) == [[64], [60]]
 
 
 @pytest.mark.parametrize(
