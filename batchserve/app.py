@@ -21,6 +21,7 @@ from batchserve.llama.kernels import KernelConfig
 from batchserve.llama.model import LoadedModel, load
 from batchserve.llama.trial import choose_kernels
 from scheduler import Core, EngineError, Limits, Runner, Worker
+from scheduler.policy import prefill_budget
 
 log = logging.getLogger("batchserve")
 
@@ -158,7 +159,7 @@ async def _loaded(config: Config, kernels: KernelConfig, worker: Worker) -> Asyn
     Loading computes, too. From another thread it would leave a second OpenMP pool behind; with more pool threads
     than cores GNU's OpenMP stops spinning at its barriers, and every later step takes twice as long.
     """
-    rows = config.prefill_chunk
+    rows = prefill_budget(config.prefill_chunk, num_decoding=0)
     lifetime = load(config.model, kernels, config.max_batch_streams, config.ctx_per_stream, rows)
     loaded = await worker.call(lifetime.__enter__)
     try:

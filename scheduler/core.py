@@ -152,7 +152,9 @@ class Core:
         prefilling = [sequence for sequence in running if sequence.state is State.PREFILL]
         kind = policy.next_kind(len(prefilling), len(decoding), self._last_kind)
         if kind is StepKind.PREFILL:
-            self._in_flight = self._plan_prefill(prefilling)
+            self._in_flight = self._plan_prefill(
+                prefilling, policy.prefill_budget(self.limits.prefill_chunk, len(decoding))
+            )
         elif kind is StepKind.DECODE:
             self._in_flight = self._plan_decode(decoding)
         self._last_kind = kind
@@ -165,8 +167,8 @@ class Core:
             sequence.move_to(State.PREFILL)
             sequence.admitted_at = now
 
-    def _plan_prefill(self, prefilling: list[Sequence]) -> StepPlan:
-        chosen = policy.choose_prefill(prefilling, self.limits.prefill_chunk)
+    def _plan_prefill(self, prefilling: list[Sequence], budget: int) -> StepPlan:
+        chosen = policy.choose_prefill(prefilling, self.limits.prefill_chunk, budget)
         opens = tuple(
             Opening(sequence.handle, sequence.request.sampling, sequence.request.prompt)
             for sequence in chosen
@@ -182,7 +184,7 @@ class Core:
     def _plan_alone(self, suspect: Sequence) -> StepPlan:
         """After a failed step: one of its sequences by itself."""
         if suspect.state is State.PREFILL:
-            return self._plan_prefill([suspect])
+            return self._plan_prefill([suspect], self.limits.prefill_chunk)
         return StepPlan(StepKind.DECODE, (_decode_row(suspect),), closes=self._take_closes())
 
     def _prompt_chunk(self, sequence: Sequence) -> Chunk:

@@ -18,6 +18,11 @@ def next_kind(num_prefilling: int, num_decoding: int, last: StepKind | None) -> 
     return StepKind.DECODE if num_decoding else None
 
 
+def prefill_budget(chunk: int, num_decoding: int) -> int:
+    """Rows of a prefill step: one chunk while streams wait for their next token, two when none does."""
+    return chunk if num_decoding else 2 * chunk
+
+
 def chunk_rows(prompt_left: int, chunk: int) -> int:
     """Rows of a prompt's next chunk, given the rows left and the largest chunk.
 
@@ -29,16 +34,15 @@ def chunk_rows(prompt_left: int, chunk: int) -> int:
     return chunk - 1 if prompt_left == chunk + 1 else chunk
 
 
-def choose_prefill(prefilling: Seq[Sequence], chunk: int) -> list[Sequence]:
-    """The sequences whose next chunks make up a prefill step of at most `chunk` rows.
+def choose_prefill(prefilling: Seq[Sequence], chunk: int, budget: int) -> list[Sequence]:
+    """The sequences whose next chunks, of at most `chunk` rows each, make up a prefill step of `budget` rows.
 
     In order of arrival, except that a prompt which fits into one step goes before one that needs several: it
-    costs the long one one step, and the short one would otherwise wait for all of them. Nobody is overtaken more
-    than MAX_OVERTAKES times.
+    costs the long one one step, and the short one would otherwise wait for all of them. Nobody is passed over in
+    more than MAX_OVERTAKES steps.
     """
     line = sorted(prefilling, key=lambda sequence: sequence.handle)
     chosen: list[Sequence] = []
-    budget = chunk
     for sequence in sorted(line, key=lambda sequence: _takes_long(sequence, chunk)):
         rows = chunk_rows(sequence.prompt_left, chunk)
         if rows > budget:

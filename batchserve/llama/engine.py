@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from batchserve.llama.batch import RowBatch
 from batchserve.llama.bindings import Pointer, lib
 from batchserve.llama.errors import DecodeFatal, decode_error
 from batchserve.llama.grouping import group_chunks
+from batchserve.llama.logits import OutputRows
 from batchserve.llama.model import LoadedModel, MemoryKind
 from batchserve.llama.sampling import SamplerChain
 from scheduler import Chunk, EngineError, Move, Opening, StepKind, StepPlan, StepResult
@@ -32,6 +34,7 @@ class LlamaEngine:
         self._ctx_per_stream = loaded.ctx_per_stream
         # Padding rows must be removable: a recurrent state has no rows, a sliding window may have dropped some.
         self._can_pad = loaded.facts.memory is MemoryKind.ATTENTION
+        self._outputs = OutputRows(loaded.ctx, self._num_tokens)
         self._batch = RowBatch(max(loaded.max_rows, loaded.num_streams))
         # None stands for plain greedy: no chain needed.
         self._samplers: dict[int, SamplerChain | None] = {}
@@ -112,23 +115,17 @@ class LlamaEngine:
 
     def _sample(self, handles: Sequence[int], rows: Sequence[int]) -> tuple[Sampled, Failures]:
         """The next token of each handle from the logits of its row in the last call."""
-        logits = self._logits(len(handles))
-        best = logits.argmax(axis=1)
-        # argmax stops at a NaN, so the best value tells whether the whole row is usable.
-        usable = np.isfinite(logits[np.arange(len(handles)), best]).tolist()
         sampled: Sampled = []
         failures: Failures = []
-        for index, (handle, token) in enumerate(zip(handles, best.tolist(), strict=True)):
-            if not usable[index]:
+        for handle, row, logits in zip(handles, rows, self._outputs.rows(len(handles)), strict=True):
+            best = int(logits.argmax())
+            # argmax stops at a NaN, so the best value tells whether all others are usable.
+            if not math.isfinite(logits[best]):
                 failures.append((handle, "the model gave logits that are not finite numbers"))
                 continue
             sampler = self._samplers[handle]
-            sampled.append((handle, token if sampler is None else sampler.sample(self._ctx, rows[index])))
+            sampled.append((handle, best if sampler is None else sampler.sample(self._ctx, row)))
         return sampled, failures
-
-    def _logits(self, count: int) -> npt.NDArray[np.float32]:
-        """A view, not a copy, of the output rows of the last call, shape `(count, vocabulary)`."""
-        return np.ctypeslib.as_array(lib.llama_get_logits(self._ctx), (count, self._num_tokens))
 
     def _open_sampler(self, opening: Opening) -> None:
         self._close_sampler(opening.handle)

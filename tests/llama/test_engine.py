@@ -62,7 +62,7 @@ class Recorder(LlamaEngine):
         self.logits: dict[int, list[bytes]] = {}
 
     def _sample(self, handles: Sequence[int], rows: Sequence[int]):  # type: ignore[no-untyped-def]
-        for handle, row in zip(handles, self._logits(len(handles)), strict=True):
+        for handle, row in zip(handles, self._outputs.rows(len(handles)), strict=True):
             self.logits.setdefault(handle, []).append(row.tobytes())
         return super()._sample(handles, rows)
 

@@ -176,13 +176,13 @@ def test_no_chunk_is_a_lone_row_and_cuts_do_not_depend_on_the_company() -> None:
 
 def test_a_short_prompt_overtakes_a_long_one_a_bounded_number_of_times() -> None:
     bench = Bench(streams=4, queue=64, chunk=4, ctx=100)
-    bench.submit(request("long", length=41, max_tokens=1))
+    bench.submit(request("long", length=61, max_tokens=1))
     for index in range(40):
         bench.submit(request(f"{index}", length=4, max_tokens=1))
     bench.run()
-    order = [chunk.handle for plan in bench.engine.plans for chunk in plan.chunks if plan.kind == "prefill"]
-    before_the_end_of_long = len(set(order[: len(order) - order[::-1].index(0)])) - 1
-    assert before_the_end_of_long == MAX_OVERTAKES
+    steps = [[chunk.handle for chunk in plan.chunks] for plan in bench.engine.plans if plan.kind == "prefill"]
+    with_long = [index for index, handles in enumerate(steps) if 0 in handles]
+    assert with_long[-1] + 1 - len(with_long) == MAX_OVERTAKES
 
 
 def test_a_full_queue_rejects_and_changes_nothing() -> None:
