@@ -55,8 +55,8 @@ def test_the_scheduler_imports_the_standard_library_alone() -> None:
     assert not foreign
 
 
-def test_the_scheduler_has_one_driver_and_one_stream_that_know_asyncio() -> None:
-    assert importers("asyncio", under="scheduler/") <= {"scheduler/runner.py", "scheduler/stream.py"}
+def test_only_driver_worker_and_stream_of_the_scheduler_know_asyncio() -> None:
+    assert importers("asyncio", under="scheduler/") <= {"scheduler/runner.py", "scheduler/stream.py", "scheduler/worker.py"}
 
 
 def test_the_scheduler_is_told_the_time() -> None:

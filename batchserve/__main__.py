@@ -1,0 +1,5 @@
+"""`python -m batchserve` is the command `batchserve`."""
+
+from batchserve.cli import main
+
+main()
