@@ -56,7 +56,11 @@ def test_the_scheduler_imports_the_standard_library_alone() -> None:
 
 
 def test_only_driver_worker_and_stream_of_the_scheduler_know_asyncio() -> None:
-    assert importers("asyncio", under="scheduler/") <= {"scheduler/runner.py", "scheduler/stream.py", "scheduler/worker.py"}
+    assert importers("asyncio", under="scheduler/") <= {
+        "scheduler/runner.py",
+        "scheduler/stream.py",
+        "scheduler/worker.py",
+    }
 
 
 def test_the_scheduler_is_told_the_time() -> None:

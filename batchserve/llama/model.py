@@ -11,6 +11,7 @@ from pathlib import Path
 
 from batchserve.llama.bindings import Pointer, first_complaint, lib, route_log
 from batchserve.llama.errors import ModelError
+from batchserve.llama.hugepages import use_huge_pages
 from batchserve.llama.kernels import KernelConfig
 from batchserve.llama.vocab import Vocab
 
@@ -80,6 +81,7 @@ def load(
         ctx = lib.llama_init_from_model(model, kernels.context_params(num_streams, tokens, max_rows))
         if not ctx:
             raise ModelError(f"no memory for {num_streams} streams of {tokens} tokens: lower one of them")
+        use_huge_pages()
         yield LoadedModel(model, ctx, Vocab(model), facts, kernels, num_streams, tokens, max_rows)
     finally:
         if ctx:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from batchserve.llama import errors
 from batchserve.llama.batch import RowBatch
 from batchserve.llama.grouping import group_chunks
+from batchserve.llama.hugepages import use_huge_pages
 from batchserve.llama.kernels import KernelConfig
 from batchserve.llama.model import LoadedModel, load
 from batchserve.llama.threads import count_cores, cpu_quota, default_threads
@@ -174,6 +177,18 @@ async def test_a_file_that_is_no_model_ends_the_start_with_the_reason(tmp_path: 
     path.write_text("not a model")
     with pytest.raises(errors.ModelError, match="magic"):
         await choose_kernels(path, KernelConfig(1))
+
+
+def test_large_memory_moves_to_huge_pages_and_keeps_its_bytes(tmp_path: Path) -> None:
+    """A region of 8 MiB holds at least three aligned huge pages; whether the system grants them is its affair."""
+    array = np.arange(1 << 20, dtype=np.uint64)
+    made = use_huge_pages()
+    assert made >= 0 and np.array_equal(array, np.arange(1 << 20, dtype=np.uint64))
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    release = tuple(map(int, platform.release().split(".")[:2]))
+    if setting.exists() and "[never]" not in setting.read_text() and release >= (6, 1):
+        assert made >= 3
+    assert use_huge_pages(tmp_path / "no-maps") == 0
 
 
 def sysfs(root: Path, siblings: dict[int, str]) -> Path:
