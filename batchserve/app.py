@@ -21,7 +21,7 @@ from batchserve.llama.kernels import KernelConfig
 from batchserve.llama.model import LoadedModel, load
 from batchserve.llama.trial import choose_kernels
 from scheduler import Core, EngineError, Limits, Runner, Worker
-from scheduler.policy import prefill_budget
+from scheduler.policy import max_step_rows
 
 log = logging.getLogger("batchserve")
 
@@ -159,7 +159,7 @@ async def _loaded(config: Config, kernels: KernelConfig, worker: Worker) -> Asyn
     Loading computes, too. From another thread it would leave a second OpenMP pool behind; with more pool threads
     than cores GNU's OpenMP stops spinning at its barriers, and every later step takes twice as long.
     """
-    rows = prefill_budget(config.prefill_chunk, num_decoding=0)
+    rows = max_step_rows(config.prefill_chunk)
     lifetime = load(config.model, kernels, config.max_batch_streams, config.ctx_per_stream, rows)
     loaded = await worker.call(lifetime.__enter__)
     try:
@@ -172,7 +172,13 @@ async def _loaded(config: Config, kernels: KernelConfig, worker: Worker) -> Asyn
 async def _driven(
     config: Config, loaded: LoadedModel, metrics: Metrics, worker: Worker
 ) -> AsyncIterator[tuple[Runner, asyncio.Task[None]]]:
-    limits = Limits(loaded.num_streams, config.max_queue, loaded.ctx_per_stream, config.prefill_chunk)
+    limits = Limits(
+        max_streams=loaded.num_streams,
+        max_queue=config.max_queue,
+        ctx_per_stream=loaded.ctx_per_stream,
+        prefill_chunk=config.prefill_chunk,
+        chunk_half_at=loaded.facts.chunk_half_at,
+    )
     engine = LlamaEngine(loaded)
     runner = Runner(Core(limits, loaded.vocab, metrics), engine, worker)
     driver = asyncio.create_task(runner.run())

@@ -48,7 +48,7 @@ def serve(
         ),
     ] = None,
     prefill_chunk: Annotated[
-        int, typer.Option(min=4, max=4096, help="Prompt rows computed between two decode steps.")
+        int, typer.Option(min=4, max=4096, help="Prompt rows computed between two decode steps, at most.")
     ] = 256,
     threads: Annotated[
         int | None,

@@ -34,12 +34,16 @@ Events = list[tuple[str, Event]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one server: streams that run together, requests that wait, tokens per stream, rows per chunk."""
+    """Bounds of one server: streams that run together, requests that wait, tokens per stream, rows per chunk.
+
+    `chunk_half_at` is the position in a prompt at which attention costs as much as all the rest (see policy.Cut).
+    """
 
     max_streams: int
     max_queue: int
     ctx_per_stream: int
     prefill_chunk: int = 256
+    chunk_half_at: int = 4096
 
     def __post_init__(self) -> None:
         if min(self.max_streams, self.max_queue + 1, self.ctx_per_stream - 1) < 1:
@@ -56,6 +60,7 @@ class Core:
         self._vocabulary = vocabulary
         self._observer = observer or Observer()
         self._slots = Slots(limits.max_streams)
+        self._cut = policy.Cut(limits.prefill_chunk, limits.chunk_half_at)
         self._waiting: deque[Sequence] = deque()
         self._live: dict[str, Sequence] = {}
         self._by_handle: dict[int, Sequence] = {}
@@ -152,9 +157,7 @@ class Core:
         prefilling = [sequence for sequence in running if sequence.state is State.PREFILL]
         kind = policy.next_kind(len(prefilling), len(decoding), self._last_kind)
         if kind is StepKind.PREFILL:
-            self._in_flight = self._plan_prefill(
-                prefilling, policy.prefill_budget(self.limits.prefill_chunk, len(decoding))
-            )
+            self._in_flight = self._plan_prefill(prefilling, bool(decoding))
         elif kind is StepKind.DECODE:
             self._in_flight = self._plan_decode(decoding)
         self._last_kind = kind
@@ -167,8 +170,8 @@ class Core:
             sequence.move_to(State.PREFILL)
             sequence.admitted_at = now
 
-    def _plan_prefill(self, prefilling: list[Sequence], budget: int) -> StepPlan:
-        chosen = policy.choose_prefill(prefilling, self.limits.prefill_chunk, budget)
+    def _plan_prefill(self, prefilling: list[Sequence], is_decoding: bool) -> StepPlan:
+        chosen = policy.choose_prefill(prefilling, self._cut, is_decoding)
         opens = tuple(
             Opening(sequence.handle, sequence.request.sampling, sequence.request.prompt)
             for sequence in chosen
@@ -184,13 +187,13 @@ class Core:
     def _plan_alone(self, suspect: Sequence) -> StepPlan:
         """After a failed step: one of its sequences by itself."""
         if suspect.state is State.PREFILL:
-            return self._plan_prefill([suspect], self.limits.prefill_chunk)
+            return self._plan_prefill([suspect], is_decoding=True)
         return StepPlan(StepKind.DECODE, (_decode_row(suspect),), closes=self._take_closes())
 
     def _prompt_chunk(self, sequence: Sequence) -> Chunk:
         assert sequence.slot is not None
         start = sequence.computed
-        rows = policy.chunk_rows(sequence.prompt_left, self.limits.prefill_chunk)
+        rows = self._cut.rows(sequence)
         tokens = sequence.request.prompt[start : start + rows]
         return Chunk(sequence.handle, sequence.slot, start, tokens, sample=rows == sequence.prompt_left)
 

@@ -1,8 +1,8 @@
 """Weights and KV cache on huge pages, where Linux allows it.
 
-llama.cpp allocates them with malloc, which most distributions back with 4 KiB pages unless a program asks for more. A
-decode step reads all weights once, and in a virtual machine each page costs a nested walk: huge pages make steps 2 to
-4% faster here (docs/benchmarks/). They hold the same bytes, so results do not change.
+llama.cpp allocates them with malloc, which most distributions back with 4 KiB pages unless a program asks for more.
+A decode step reads all weights once, and in a virtual machine each page costs a nested walk: with huge pages steps
+are 2 to 4% faster here (docs/benchmarks/). They hold the same bytes, so results do not change.
 """
 
 from __future__ import annotations

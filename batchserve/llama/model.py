@@ -37,8 +37,19 @@ class ModelFacts:
     num_bytes: int
     num_tokens: int
     ctx_train: int
+    num_embd: int
     memory: MemoryKind
     chat_template: str | None
+
+    @property
+    def chunk_half_at(self) -> int:
+        """Where a prompt row's attention costs about as much as its weights (see scheduler.policy.Cut).
+
+        Weights cost some 24 d^2 operations a row and layer, attention 4 d for each earlier row: even at 6 d, on
+        equal kernels. Attention kernels are several times slower than the matrix units; d fits SmolLM2 here
+        (docs/benchmarks/). A recurrent model pays the same for every row.
+        """
+        return 1 << 30 if self.memory is MemoryKind.RECURRENT else self.num_embd
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,7 @@ def _read_facts(model: Pointer) -> ModelFacts:
         num_bytes=lib.llama_model_size(model),
         num_tokens=lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)),
         ctx_train=lib.llama_model_n_ctx_train(model),
+        num_embd=lib.llama_model_n_embd(model),
         memory=_memory_kind(model),
         chat_template=template.decode("utf-8", "replace") if template else None,
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import Limits, Move, Request, StepKind
-from scheduler.policy import chunk_rows, next_kind
+from scheduler.policy import Cut, next_kind
 from scheduler.sequence import TRANSITIONS, IllegalTransition, Sequence, State
 from scheduler.slots import Slots
 
@@ -64,14 +64,27 @@ def test_compacting_what_is_compact_moves_nothing() -> None:
     assert slots.compact([a, b]) == ()
 
 
-@given(st.integers(1, 5000), st.integers(4, 600))
-def test_chunks_cover_the_prompt_without_a_lone_row(length: int, chunk: int) -> None:
-    left, rows = length, []
-    while left:
-        rows.append(chunk_rows(left, chunk))
-        left -= rows[-1]
+def rows_of(length: int, cut: Cut) -> list[int]:
+    made = Sequence(0, Request("0", (1,) * length), now=0.0)
+    rows = []
+    while made.prompt_left:
+        rows.append(cut.rows(made))
+        assert cut.is_last(made) == (rows[-1] == made.prompt_left)
+        made.computed += rows[-1]
+    return rows
+
+
+@given(st.integers(1, 5000), st.integers(4, 600), st.integers(100, 10_000))
+def test_chunks_cover_the_prompt_without_a_lone_row(length: int, chunk: int, half_at: int) -> None:
+    rows = rows_of(length, Cut(chunk, half_at))
     assert sum(rows) == length and max(rows) <= chunk
     assert length == 1 or min(rows) >= 2
+
+
+def test_chunks_get_shorter_as_attention_gets_dearer() -> None:
+    rows = rows_of(2000, Cut(256, 576))
+    assert rows[:6] == [256, 176, 144, 128, 112, 96] and rows[-2:] == [48, 32]
+    assert rows_of(513, Cut(256, 1 << 30)) == [256, 240, 17]
 
 
 def test_decode_comes_first_and_prefill_takes_turns() -> None:
