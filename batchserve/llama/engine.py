@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from batchserve.llama.batch import RowBatch
 from batchserve.llama.bindings import Pointer, lib
-from batchserve.llama.errors import DecodeFatal, decode_error
+from batchserve.llama.errors import RowsLost, decode_error
 from batchserve.llama.grouping import group_chunks
 from batchserve.llama.logits import OutputRows
 from batchserve.llama.model import LoadedModel, MemoryKind
@@ -108,7 +108,7 @@ class LlamaEngine:
             return
         for chunk in chunks:
             if not lib.llama_memory_seq_rm(self._memory, chunk.slot, chunk.position, -1):
-                raise DecodeFatal(f"llama_decode failed with code {code}, and its rows cannot be taken back")
+                raise RowsLost(f"llama_decode failed with code {code}, and its rows cannot be taken back")
         raise decode_error(code)
 
     # -- sampling --------------------------------------------------------------------------------------------
@@ -156,13 +156,13 @@ class LlamaEngine:
     def _read_rows(self, slot: int) -> npt.NDArray[np.uint8]:
         state = np.empty(lib.llama_state_seq_get_size(self._ctx, slot), np.uint8)
         if lib.llama_state_seq_get_data(self._ctx, _bytes(state), state.size, slot) != state.size:
-            raise DecodeFatal(f"the rows of sequence {slot} cannot be read")
+            raise RowsLost(f"the rows of sequence {slot} cannot be read")
         return state
 
     def _write_rows(self, slot: int, state: npt.NDArray[np.uint8]) -> None:
         lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
         if lib.llama_state_seq_set_data(self._ctx, _bytes(state), state.size, slot) == 0:
-            raise DecodeFatal(f"the rows of sequence {slot} cannot be written")
+            raise RowsLost(f"the rows of sequence {slot} cannot be written")
 
 
 def _bytes(array: npt.NDArray[np.uint8]) -> Pointer:

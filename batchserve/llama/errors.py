@@ -21,16 +21,20 @@ class InvalidBatch(StepFailed):
     """`llama_decode` refused the batch before it computed anything."""
 
 
-class DecodeFatal(EngineError):
-    """`llama_decode` failed inside; the rows of its batch are lost."""
+class DecodeFailed(StepFailed):
+    """`llama_decode` failed inside; what it had written can be taken back."""
 
 
-def decode_error(code: int) -> EngineError:
-    """The exception for a non-zero return code of `llama_decode` (llama.h)."""
+class RowsLost(EngineError):
+    """Rows could not be taken back, read or written: their sequences cannot go on."""
+
+
+def decode_error(code: int) -> StepFailed:
+    """The exception for a non-zero return code of `llama_decode` (llama.h), once its rows are taken back."""
     if code == 1:
         return NoRoom("llama_decode found no room in the KV cache")
     if code == 2:
         return Aborted("llama_decode was aborted")
     if code == -1:
         return InvalidBatch("llama_decode refused the batch as invalid")
-    return DecodeFatal(f"llama_decode failed with code {code}")
+    return DecodeFailed(f"llama_decode failed with code {code}")

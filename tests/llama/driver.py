@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from batchserve.llama.engine import LlamaEngine
 from batchserve.llama.model import LoadedModel
-from scheduler import Core, Finished, Limits, Request, TokenDelta
+from scheduler import Core, Event, Finished, Limits, Request, StepFailed, StepPlan, TokenDelta
 
 
 class Recorder(LlamaEngine):
@@ -45,7 +45,7 @@ def serve(
         step += 1
         if plan is None:
             continue
-        for name, event in core.apply(engine.execute(plan), step):
+        for name, event in _run(core, engine, plan, step):
             if isinstance(event, TokenDelta):
                 tokens[name] += event.token_ids
             else:
@@ -53,3 +53,11 @@ def serve(
         core.check_integrity()
     engine.close()
     return tokens, {request.id: engine.logits[handle] for handle, request in enumerate(requests)}
+
+
+def _run(core: Core, engine: LlamaEngine, plan: StepPlan, step: int) -> list[tuple[str, Event]]:
+    try:
+        result = engine.execute(plan)
+    except StepFailed as error:
+        return core.fail(error, step)
+    return core.apply(result, step)

@@ -197,3 +197,22 @@ def test_one_invalid_row_in_a_cohort_ends_one_request(smollm2: LoadedModel, prom
         ended.update({name: type(event) for name, event in events if not isinstance(event, TokenDelta)})
     assert ended == {"0": Finished, "1": Failed, "2": Finished}
     engine.close()
+
+
+@pytest.mark.parametrize("code", [1, 2, -1, -3])
+def test_a_failing_decode_call_is_tried_again_and_changes_no_token(
+    smollm2: LoadedModel, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The fifth call writes its rows and then reports `code`: they are taken back, and each sequence goes on."""
+    requests = make(prompts, GREEDY, 3)
+    expected, bits = serve(smollm2, requests)
+    calls = []
+
+    def decode(ctx: object, batch: object) -> int:
+        calls.append(batch)
+        real = plain_decode(ctx, batch)
+        return code if len(calls) == 5 else real
+
+    plain_decode = lib.llama_decode
+    monkeypatch.setattr(lib, "llama_decode", decode)
+    assert serve(smollm2, requests) == (expected, bits)

@@ -17,7 +17,7 @@ from batchserve.llama.kernels import KernelConfig
 from batchserve.llama.model import LoadedModel, load
 from batchserve.llama.threads import count_cores, cpu_quota, default_threads
 from batchserve.llama.trial import choose_kernels
-from scheduler import Chunk, EngineError, StepFailed
+from scheduler import Chunk, StepFailed
 
 
 def test_decode_rows_lie_where_llama_cpp_reads_them() -> None:
@@ -82,18 +82,18 @@ def test_a_lone_row_and_the_end_of_a_context_are_not_padded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "retryable"),
+    ("code", "kind"),
     [
-        (1, errors.NoRoom, True),
-        (2, errors.Aborted, True),
-        (-1, errors.InvalidBatch, True),
-        (-2, errors.DecodeFatal, False),
-        (-3, errors.DecodeFatal, False),
+        (1, errors.NoRoom),
+        (2, errors.Aborted),
+        (-1, errors.InvalidBatch),
+        (-2, errors.DecodeFailed),
+        (-3, errors.DecodeFailed),
     ],
 )
-def test_return_codes_become_typed_errors(code: int, kind: type[EngineError], retryable: bool) -> None:
+def test_return_codes_become_typed_errors(code: int, kind: type[StepFailed]) -> None:
     error = errors.decode_error(code)
-    assert type(error) is kind and isinstance(error, StepFailed) is retryable
+    assert type(error) is kind and isinstance(error, StepFailed)
 
 
 @pytest.mark.model
