@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import aiohttp
@@ -88,3 +89,26 @@ async def test_choices_of_one_request_are_those_of_single_requests(
             choices = (await response.json())["choices"]
         singles = [await stream(session, server.url, {**body, "seed": 5 + index}) for index in range(3)]
         assert [choice["token_ids"] for choice in choices] == [single.token_ids for single in singles]
+
+
+async def test_prompts_of_awkward_lengths_among_leaving_neighbours(
+    start: Start, session: aiohttp.ClientSession
+) -> None:
+    """One token, two, one more than a chunk, several chunks: greedy and sampled, while others come and go."""
+    rng = random.Random(5)
+    lengths = [1, 2, 3, 17, 64, 65, 256, 257, 258, 500, 900]
+    wanted = [
+        {
+            "prompt": [rng.randrange(100, 40_000) for _ in range(length)],
+            "max_tokens": 4 + 3 * index,
+            **({"temperature": 0} if index % 2 else {"seed": index, "temperature": 1.1, "top_p": 0.9}),
+        }
+        for index, length in enumerate(lengths)
+    ]
+    async with start(max_batch_streams=4) as server:
+        leavers = [stream(session, server.url, {**body, "max_tokens": 90}, leave_after=3) for body in wanted[::2]]
+        replies = await asyncio.gather(*(stream(session, server.url, body) for body in wanted), *leavers)
+        alone = [await stream(session, server.url, body) for body in wanted]
+        trace = [reply.token_ids for reply in replies[: len(wanted)]]
+        assert trace == [reply.token_ids for reply in alone]
+        assert [len(ids) for ids in trace] == [body["max_tokens"] for body in wanted]
