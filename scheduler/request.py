@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class SamplingParams:
     """How the next token is chosen from the logits.
 
-    The defaults are neutral: sample from the model's own distribution. `temperature` 0 is greedy. `top_k` 0,
-    `top_p` 1, `min_p` 0 and `typical_p` 1 switch a filter off. `repetition_penalty` (1 is off) looks at prompt
-    and answer; `frequency_penalty` and `presence_penalty` (0 is off) look at the answer alone. `logit_bias`
+    The defaults are neutral: sample from the model's own distribution. `temperature` 0 (below 1e-6) is greedy.
+    `top_k` 0, `top_p` 1, `min_p` 0 and `typical_p` 1 switch a filter off. `repetition_penalty` (1 is off) looks at
+    prompt and answer; `frequency_penalty` and `presence_penalty` (0 is off) look at the answer alone. `logit_bias`
     holds pairs of token id and a value added to its logit.
     """
 
@@ -27,13 +27,21 @@ class SamplingParams:
     seed: int = 0
 
     @property
+    def is_greedy(self) -> bool:
+        """True when the likeliest token is taken.
+
+        Logits divided by still smaller temperatures would overflow the samplers' 32-bit floats.
+        """
+        return self.temperature < 1e-6
+
+    @property
     def has_penalties(self) -> bool:
         return (self.repetition_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
 
     @property
     def is_plain_greedy(self) -> bool:
         """True when the choice is the argmax of the raw logits."""
-        return self.temperature == 0 and not self.logit_bias and not self.has_penalties
+        return self.is_greedy and not self.logit_bias and not self.has_penalties
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ Temperature = Annotated[float, Meta(ge=0, le=2)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 ShareOrZero = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Factor = Annotated[float, Meta(gt=0)]
+Factor = Annotated[float, Meta(ge=0.01, le=100)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 

@@ -66,7 +66,7 @@ class SamplerChain:
         return lib.llama_sampler_init_penalties(self._num_tokens, self._window, repeat, frequency, presence)
 
     def _add_choice(self, params: SamplingParams) -> None:
-        if params.temperature == 0:
+        if params.is_greedy:
             self._add(lib.llama_sampler_init_greedy())
             return
         if params.top_k > 0:

@@ -79,6 +79,8 @@ FIELD_CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"frequency_penalty": 3}, "invalid_value", "frequency_penalty"),
     ({"presence_penalty": -3}, "invalid_value", "presence_penalty"),
     ({"repetition_penalty": 0}, "invalid_value", "repetition_penalty"),
+    ({"repetition_penalty": 1e-38}, "invalid_value", "repetition_penalty"),
+    ({"repetition_penalty": 1e300}, "invalid_value", "repetition_penalty"),
     ({"max_tokens": 0}, "invalid_value", "max_tokens"),
     ({"max_completion_tokens": -1}, "invalid_value", "max_completion_tokens"),
     ({"seed": 2**63}, "invalid_value", "seed"),

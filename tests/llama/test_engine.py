@@ -216,3 +216,24 @@ def test_a_failing_decode_call_is_tried_again_and_changes_no_token(
     plain_decode = lib.llama_decode
     monkeypatch.setattr(lib, "llama_decode", decode)
     assert serve(smollm2, requests) == (expected, bits)
+
+
+@pytest.mark.parametrize("temperature", [1e-5, 1e-6, 6e-38, 1e-40, 1e-320])
+@pytest.mark.parametrize("top_k", [0, 40])
+def test_a_tiny_temperature_is_greedy(
+    smollm2: LoadedModel, prompts: list[tuple[int, ...]], temperature: float, top_k: int
+) -> None:
+    def run(sampling: SamplingParams) -> list[int]:
+        return serve(smollm2, [Request("a", prompts[0], sampling, 6, ignore_eos=True)])[0]["a"]
+
+    assert run(SamplingParams(temperature=temperature, top_k=top_k, seed=1)) == run(GREEDY)
+
+
+@pytest.mark.parametrize("penalty", [0.01, 100.0])
+def test_the_extreme_penalties_still_choose_by_logits(
+    smollm2: LoadedModel, prompts: list[tuple[int, ...]], penalty: float
+) -> None:
+    """At the bounds the first token of a prompt without repetitions is chosen among finite logits, never the last id."""
+    params = SamplingParams(repetition_penalty=penalty, frequency_penalty=2, presence_penalty=-2, seed=1)
+    tokens = serve(smollm2, [Request("a", prompts[0], params, 6, ignore_eos=True)])[0]["a"]
+    assert smollm2.vocab.size - 1 not in tokens
