@@ -233,7 +233,7 @@ def test_a_tiny_temperature_is_greedy(
 def test_the_extreme_penalties_still_choose_by_logits(
     smollm2: LoadedModel, prompts: list[tuple[int, ...]], penalty: float
 ) -> None:
-    """At the bounds the first token of a prompt without repetitions is chosen among finite logits, never the last id."""
+    """Overflow in the chain showed as the last id of the vocabulary."""
     params = SamplingParams(repetition_penalty=penalty, frequency_penalty=2, presence_penalty=-2, seed=1)
     tokens = serve(smollm2, [Request("a", prompts[0], params, 6, ignore_eos=True)])[0]["a"]
     assert smollm2.vocab.size - 1 not in tokens
