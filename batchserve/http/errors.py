@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 from aiohttp import web
 
+from batchserve.http.replies import json_response
 from scheduler import (
     Draining,
     EngineError,
@@ -93,12 +94,7 @@ class ApiError(Exception):
         return ErrorReply(ErrorObject(self.message, self.kind.type, self.param, self.kind.code))
 
     def response(self) -> web.Response:
-        response = web.Response(
-            status=self.kind.status,
-            headers=self.headers,
-            body=msgspec.json.encode(self.reply()),
-            content_type="application/json",
-        )
+        response = json_response(self.reply(), self.kind.status, self.headers)
         if self.kind is Kind.SERVER_DRAINING:
             response.force_close()
         return response
@@ -124,6 +120,18 @@ def engine_unavailable() -> ApiError:
     return ApiError(Kind.ENGINE_UNAVAILABLE, "The model is not available.")
 
 
+def too_many_choices(wanted: int, limit: int, param: str) -> ApiError:
+    """More choices than can ever run together; `param` is the field to make smaller."""
+    message = f"{wanted} choices were asked for; this server runs {limit} streams."
+    return ApiError(Kind.INVALID_VALUE, message, param)
+
+
+def not_a_token(token: int | str, n_vocab: int, param: str) -> ApiError:
+    """`token` is outside the vocabulary of `n_vocab` tokens."""
+    message = f"{token!r} is not a token id of this model, whose vocabulary has {n_vocab} tokens."
+    return ApiError(Kind.INVALID_VALUE, message, param)
+
+
 def rejected(error: RequestRejected, prompt_param: str) -> ApiError:
     """The scheduler's refusal in OpenAI's words; `prompt_param` is the field that holds the prompt."""
     match error:
@@ -137,8 +145,7 @@ def rejected(error: RequestRejected, prompt_param: str) -> ApiError:
             )
             return ApiError(Kind.CONTEXT_EXCEEDED, message, prompt_param)
         case TooManySequences():
-            message = f"{error.wanted} choices were asked for; this server runs {error.limit} streams."
-            return ApiError(Kind.INVALID_VALUE, message, "n")
+            return too_many_choices(error.wanted, error.limit, "n")
         case Draining():
             return draining()
     return ApiError(Kind.BAD_REQUEST, str(error))

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import msgspec
 from aiohttp import web
 
 from batchserve.http import errors
@@ -18,7 +17,7 @@ from batchserve.http.model import check_model
 from batchserve.http.parse import parse, read_object
 from batchserve.http.prompts import Prompt, chat_prompts, completion_prompts
 from batchserve.http.readiness import Serving
-from batchserve.http.replies import UsageReply
+from batchserve.http.replies import UsageReply, json_response
 from batchserve.http.requests import build_requests, check_options
 from batchserve.http.schema import ChatBody, CompletionBody, GenerationBody
 from batchserve.http.shapes import ChatShape, Head, ReplyOptions, Shape, TextShape
@@ -84,7 +83,7 @@ async def _whole(reply: Reply) -> web.Response:
     answers = [await collect(stream) for stream in reply.streams]
     usage = reply.usage([answer.usage for answer in answers])
     whole = reply.shape.whole(reply.head, answers, usage, reply.options)
-    return web.Response(body=msgspec.json.encode(whole), content_type="application/json")
+    return json_response(whole)
 
 
 async def _stream(request: web.Request, reply: Reply) -> web.StreamResponse:

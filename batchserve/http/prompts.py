@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from batchserve.http import errors
 from batchserve.http.chat import read_turns
 from batchserve.http.errors import ApiError, Kind
 from batchserve.http.model import ServedModel
@@ -70,8 +71,7 @@ def _check_list(prompt: str | Sequence[object]) -> None:
 def _check_tokens(tokens: Sequence[int], n_vocab: int, path: str) -> Prompt:
     if tokens and not 0 <= min(tokens) <= max(tokens) < n_vocab:
         at = next(at for at, token in enumerate(tokens) if not 0 <= token < n_vocab)
-        message = f"{tokens[at]} is not a token id of this model, whose vocabulary has {n_vocab} tokens."
-        raise ApiError(Kind.INVALID_VALUE, message, f"{path}[{at}]")
+        raise errors.not_a_token(tokens[at], n_vocab, f"{path}[{at}]")
     return _not_empty(tokens, path)
 
 

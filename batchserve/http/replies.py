@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
+from aiohttp import web
 from msgspec import UNSET, Struct, UnsetType
 
 from scheduler import Usage
 
 TokenIds = tuple[int, ...] | UnsetType
+
+
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A whole response with `value` as JSON."""
+    body = msgspec.json.encode(value)
+    return web.Response(status=status, headers=headers, body=body, content_type="application/json")
 
 
 class PromptDetails(Struct, frozen=True):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from batchserve.http import errors
 from batchserve.http.errors import ApiError, Kind
 from batchserve.http.prompts import Prompt
 from batchserve.http.schema import CompletionBody, GenerationBody
@@ -32,8 +33,7 @@ def _check_choices(n: int, num_prompts: int, max_streams: int) -> None:
     if n * num_prompts <= max_streams:
         return
     param = "prompt" if num_prompts > max_streams else "n"
-    message = f"{n * num_prompts} choices were asked for; this server runs {max_streams} streams."
-    raise ApiError(Kind.INVALID_VALUE, message, param)
+    raise errors.too_many_choices(n * num_prompts, max_streams, param)
 
 
 def build_requests(reply_id: str, prompts: Sequence[Prompt], body: GenerationBody, n_vocab: int) -> list[Request]:
@@ -78,6 +78,5 @@ def _sampling(body: GenerationBody, n_vocab: int) -> SamplingParams:
 def _bias(key: str, bias: float, n_vocab: int) -> tuple[int, float]:
     token = int(key) if key.isdecimal() and len(key) < 12 else -1
     if not 0 <= token < n_vocab or str(token) != key:
-        message = f"{key[:32]!r} is not a token id of this model, whose vocabulary has {n_vocab} tokens."
-        raise ApiError(Kind.INVALID_VALUE, message, "logit_bias")
+        raise errors.not_a_token(key[:32], n_vocab, "logit_bias")
     return token, bias

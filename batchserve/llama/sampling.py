@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from batchserve.llama.bindings import Pointer, lib
 from scheduler import SamplingParams
@@ -35,14 +34,6 @@ class SamplerChain:
         if self._chain is not None:
             lib.llama_sampler_free(self._chain)
             self._chain = None
-
-    def __enter__(self) -> SamplerChain:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _add(self, sampler: Pointer) -> None:
         lib.llama_sampler_chain_add(self._chain, sampler)

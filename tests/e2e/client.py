@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,10 +55,3 @@ def _take(reply: Reply, data: bytes) -> None:
         reply.text += choice["text"]
         reply.token_ids += choice["token_ids"]
         reply.finish_reason = choice["finish_reason"] or reply.finish_reason
-
-
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    """Wait until `condition()` holds; fails after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -14,8 +14,9 @@ import pytest
 
 from batchserve.llama.engine import LlamaEngine
 from scheduler import StepKind, StepPlan, StepResult
-from tests.e2e.client import Reply, stream, until
+from tests.e2e.client import Reply, stream
 from tests.e2e.conftest import Start
+from tests.waiting import until
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 

@@ -9,8 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.client import Reply, stream, until
+from tests.e2e.client import Reply, stream
 from tests.e2e.conftest import Start
+from tests.waiting import until
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 

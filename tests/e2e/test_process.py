@@ -37,6 +37,10 @@ class Process:
                 self.log += line.decode()
         return found
 
+    async def wait_until_busy(self, session: aiohttp.ClientSession) -> None:
+        while "_running 1.0" not in await (await session.get(f"{self.url}/metrics")).text():
+            await asyncio.sleep(0.01)
+
     async def end(self) -> int:
         assert self.process.stderr is not None
         async with asyncio.timeout(30):
@@ -70,8 +74,7 @@ async def test_sigterm_finishes_running_streams_and_refuses_new_ones(session: ai
     async with ready() as running:
         body = {"prompt": "Once upon a time", "max_tokens": 300, "temperature": 0}
         task = asyncio.create_task(stream(session, running.url, body))
-        while "_running 1.0" not in await (await session.get(f"{running.url}/metrics")).text():
-            await asyncio.sleep(0.01)
+        await running.wait_until_busy(session)
         running.process.send_signal(signal.SIGTERM)
         await running.wait_for("draining: 1 running")
         assert (await session.get(f"{running.url}/ready")).status == 503
@@ -88,8 +91,7 @@ async def test_drain_ends_after_its_timeout(session: aiohttp.ClientSession) -> N
     async with ready("--drain-timeout", "0.2") as running:
         body = {"prompt": "Once upon a time", "max_tokens": 4000, "temperature": 0}
         task = asyncio.create_task(stream(session, running.url, body))
-        while "_running 1.0" not in await (await session.get(f"{running.url}/metrics")).text():
-            await asyncio.sleep(0.01)
+        await running.wait_until_busy(session)
         running.process.send_signal(signal.SIGTERM)
         with pytest.raises(KeyError):  # the last event is an error object, which has no choices
             await task
@@ -101,8 +103,7 @@ async def test_a_second_signal_ends_it_at_once(session: aiohttp.ClientSession) -
     async with ready() as running:
         body = {"prompt": "Once upon a time", "max_tokens": 4000, "temperature": 0}
         task = asyncio.create_task(stream(session, running.url, body))
-        while "_running 1.0" not in await (await session.get(f"{running.url}/metrics")).text():
-            await asyncio.sleep(0.01)
+        await running.wait_until_busy(session)
         running.process.send_signal(signal.SIGTERM)
         await running.wait_for("draining")
         running.process.send_signal(signal.SIGTERM)

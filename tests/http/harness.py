@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from aiohttp import web
 from batchserve.http import Metrics, Readiness, Settings, create_app
 from scheduler import Core, Engine, Limits, Runner, StepPlan, StepResult, Vocabulary, Worker
 from scheduler.testing import FakeEngine, FakeVocabulary
+from tests.waiting import until
 
 BOS = 63
 BOS_TEXT = "<s>"
@@ -214,32 +215,24 @@ async def serving(
     metrics, readiness = Metrics(), Readiness()
     limits = Limits(streams, queue, model.ctx_per_stream, prefill_chunk)
     core = Core(limits, vocabulary or FakeVocabulary(), metrics)
-    worker = Worker("engine").__enter__()
-    runner = Runner(core, engine or FakeEngine(), worker)
-    if is_ready:
-        readiness.set_ready(model, runner)
     app = create_app(readiness, metrics, settings or Settings())
     app_runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
-    await app_runner.setup()
-    await web.TCPSite(app_runner, "127.0.0.1", 0).start()
-    driver = asyncio.create_task(runner.run())
-    connector = aiohttp.TCPConnector(limit=0)
-    try:
-        async with aiohttp.ClientSession(connector=connector) as session:
-            yield Server(app_runner.addresses[0][1], core, runner, readiness, session)
-    finally:
-        await app_runner.cleanup()
-        driver.cancel()
-        with suppress(asyncio.CancelledError):
-            await driver
-        worker.__exit__(None, None, None)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait for something that happens elsewhere."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.001)
+    with Worker("engine") as worker:
+        runner = Runner(core, engine or FakeEngine(), worker)
+        if is_ready:
+            readiness.set_ready(model, runner)
+        await app_runner.setup()
+        await web.TCPSite(app_runner, "127.0.0.1", 0).start()
+        driver = asyncio.create_task(runner.run())
+        connector = aiohttp.TCPConnector(limit=0)
+        try:
+            async with aiohttp.ClientSession(connector=connector) as session:
+                yield Server(app_runner.addresses[0][1], core, runner, readiness, session)
+        finally:
+            await app_runner.cleanup()
+            driver.cancel()
+            with suppress(asyncio.CancelledError):
+                await driver
 
 
 def anonymous(body: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from scheduler.testing import FakeEngine
-from tests.http.harness import FakeModel, Gate, Server, serving, until
+from tests.http.harness import FakeModel, Gate, Server, serving
+from tests.waiting import until
 
 #: A prompt of several prefill steps.
 LONG = "x" * 100

@@ -14,7 +14,8 @@ from batchserve.http import Settings
 from batchserve.http.errors import Kind
 from scheduler import EngineError
 from scheduler.testing import FakeEngine
-from tests.http.harness import FakeModel, Gate, Reply, Server, serving, until
+from tests.http.harness import FakeModel, Gate, Reply, Server, serving
+from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"

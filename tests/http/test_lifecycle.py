@@ -8,7 +8,8 @@ import pytest
 
 from scheduler import EngineError, StepPlan
 from scheduler.testing import FakeEngine
-from tests.http.harness import FakeModel, Gate, Reply, serving, until
+from tests.http.harness import FakeModel, Gate, Reply, serving
+from tests.waiting import until
 
 
 def error_of(reply: Reply) -> tuple[int, str]:

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from scheduler.testing import FakeEngine
-from tests.http.harness import FakeModel, Gate, Reply, serving, until
+from tests.http.harness import FakeModel, Gate, Reply, serving
+from tests.waiting import until
 
 NUM_CLIENTS, STREAMS, QUEUE = 200, 4, 64
 

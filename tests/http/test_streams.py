@@ -19,8 +19,8 @@ from tests.http.harness import (
     ScriptedEngine,
     Server,
     serving,
-    until,
 )
+from tests.waiting import until
 
 
 def deltas(reply: Reply) -> list[tuple[str, list[int]]]:

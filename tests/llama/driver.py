@@ -45,7 +45,7 @@ def serve(
         step += 1
         if plan is None:
             continue
-        for name, event in _run(core, engine, plan, step):
+        for name, event in run_step(core, engine, plan, step):
             if isinstance(event, TokenDelta):
                 tokens[name] += event.token_ids
             else:
@@ -55,7 +55,8 @@ def serve(
     return tokens, {request.id: engine.logits[handle] for handle, request in enumerate(requests)}
 
 
-def _run(core: Core, engine: LlamaEngine, plan: StepPlan, step: int) -> list[tuple[str, Event]]:
+def run_step(core: Core, engine: LlamaEngine, plan: StepPlan, step: int) -> list[tuple[str, Event]]:
+    """Execute `plan` and tell `core` how it went, as the runner does."""
     try:
         result = engine.execute(plan)
     except StepFailed as error:

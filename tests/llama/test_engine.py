@@ -21,12 +21,11 @@ from scheduler import (
     Opening,
     Request,
     SamplingParams,
-    StepFailed,
     StepKind,
     StepPlan,
     TokenDelta,
 )
-from tests.llama.driver import Recorder, serve
+from tests.llama.driver import Recorder, run_step, serve
 
 pytestmark = pytest.mark.model
 
@@ -190,10 +189,7 @@ def test_one_invalid_row_in_a_cohort_ends_one_request(smollm2: LoadedModel, prom
     while not core.is_idle:
         plan = core.plan(0)
         assert plan is not None
-        try:
-            events = core.apply(engine.execute(plan), 0)
-        except StepFailed as error:
-            events = core.fail(error, 0)
+        events = run_step(core, engine, plan, 0)
         ended.update({name: type(event) for name, event in events if not isinstance(event, TokenDelta)})
     assert ended == {"0": Finished, "1": Failed, "2": Finished}
     engine.close()
